@@ -288,6 +288,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
         form,
         c=np.concatenate([np.zeros(n), np.ones(2 * m)]),
         c0=0.0,
+        sense="min",
         A=sparse.hstack([form.A, eye, -eye], format="csr"),
         col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
         col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),

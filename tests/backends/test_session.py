@@ -35,10 +35,10 @@ def reference(c: np.ndarray, A: np.ndarray, b: np.ndarray, bounds: list[tuple[fl
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.just("highs"))
-def test_changed_session_equals_a_fresh_model(seed: int, solver: str) -> None:
+@given(st.integers(0, 2**32 - 1), st.just("highs"), st.sampled_from(["min", "max"]))
+def test_changed_session_equals_a_fresh_model(seed: int, solver: str, sense: str) -> None:
     rng = np.random.default_rng(seed)
-    form = random_form(rng)
+    form, flip = random_form(rng, sense=sense), 1.0 if sense == "min" else -1.0
     session = get(solver).session(form)
     c, A, b = form.c.copy(), form.A.toarray(), form.row_upper.copy()
     bounds = list(zip(form.col_lower, form.col_upper, strict=True))
@@ -64,12 +64,12 @@ def test_changed_session_equals_a_fresh_model(seed: int, solver: str) -> None:
             column = rng.integers(-2, 3, (len(A), 1)).astype(float)
             session.add_columns([-1.0], 0.0, 3.0, sparse.csc_matrix(column))
             A, c, bounds = np.hstack([A, column]), np.append(c, -1.0), [*bounds, (0.0, 3.0)]
-        result, expected = session.solve(), reference(c, A, b, bounds)
+        result, expected = session.solve(), reference(flip * c, A, b, bounds)
         if expected is None:
             assert result.outcome is Outcome.INFEASIBLE
             check_farkas(result.ray, A, b, bounds)
         else:
-            assert result.objective == pytest.approx(expected + 2.0, abs=1e-7)
+            assert result.objective == pytest.approx(flip * expected + 2.0, abs=1e-7)
             assert result.reduced is not None
             assert np.allclose(c - A.T @ result.duals, result.reduced, atol=1e-7)
 
@@ -77,7 +77,17 @@ def test_changed_session_equals_a_fresh_model(seed: int, solver: str) -> None:
 @settings(max_examples=3)
 @given(st.integers(0, 2**32 - 1))
 def test_backend_without_warm_starts_has_sessions(seed: int) -> None:
-    test_changed_session_equals_a_fresh_model.hypothesis.inner_test(seed, "cbc")
+    test_changed_session_equals_a_fresh_model.hypothesis.inner_test(seed, "cbc", "min")
+
+
+@pytest.mark.parametrize("sense", ["min", "max"])
+def test_infeasible_models_have_rays_without_warm_starts(sense: str) -> None:
+    form = StandardForm(
+        c=[1], sense=sense, A=[[3]], row_lower=[-np.inf], row_upper=[-3], col_lower=[0], col_upper=[5], integrality=[0]
+    )
+    answer = get("cbc").session(form).solve()
+    assert answer.outcome is Outcome.INFEASIBLE
+    check_farkas(answer.ray, form.A.toarray(), form.row_upper, [(0.0, 5.0)])
 
 
 def check_farkas(y: np.ndarray | None, A: np.ndarray, b: np.ndarray, bounds: list[tuple[float, float]]) -> None:
