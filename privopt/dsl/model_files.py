@@ -31,10 +31,10 @@ _LP_WORD = re.compile(
 )
 _MPS_WORD = re.compile(
     "name|objsense|objname|rows|usercuts|lazycons|columns|rhs|bounds|ranges|qsection|qmatrix|quadobj|qcmatrix|csection"
-    "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata",
+    "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata|'marker'|[+-]",
     re.IGNORECASE,
 )
-"""Patterns for the words that readers of LP and MPS files treat as keywords."""
+"""Patterns for the words that readers of LP and MPS files treat as keywords, or as numbers without digits."""
 TERMS_IN_LINE = 6
 """The maximum number of terms on a line of an LP file."""
 
@@ -200,6 +200,10 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
     kinds = np.where(lower == upper, "E", np.where(is_at_lower, "G", np.where(has_upper, "L", "N")))
     # The objective is a row of the file too, so its name must differ from those of the rows.
     objective = _make_distinct([*names.rows, "cost"], _NOT_IN_MPS)[-1]
+    # Readers accept lines without the name of the set of ranges or bounds, and mistake it for a row or column of the
+    # same name.
+    range_set = _make_distinct([*names.rows, "RANGE"], _NOT_IN_MPS)[-1]
+    bound_set = _make_distinct([*names.columns, "BOUND"], _NOT_IN_MPS)[-1]
     yield from ("ROWS", f" N {objective}")
     for kind, row in zip(kinds.tolist(), names.rows, strict=True):
         yield f" {kind} {row}"
@@ -226,12 +230,12 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
     yield from ("RANGES",) if ranged else ()
     for row_number in ranged:
         width = _range_width(float(lower[row_number]), float(upper[row_number]))
-        yield f" RANGE {names.rows[row_number]} {_number(width)}"
+        yield f" {range_set} {names.rows[row_number]} {_number(width)}"
     yield "BOUNDS"
     for number, column in enumerate(names.columns):
         lowest, highest, is_integer = form.col_lower[number], form.col_upper[number], form.integrality[number] == 1
         for kind, value in _mps_bounds(float(lowest), float(highest), is_integer=bool(is_integer)):
-            yield f" {kind} BOUND {column}{'' if value is None else f' {_number(value)}'}"
+            yield f" {kind} {bound_set} {column}{'' if value is None else f' {_number(value)}'}"
     if form.Q is not None:
         yield "QUADOBJ"
         # The format expects the lower triangle of the symmetric matrix Q in x' Q x / 2.

@@ -209,7 +209,9 @@ def test_keywords_and_numbers_of_lp_files_are_no_names(tmp_path: Path, name: str
     assert outcome_of_file(tmp_path / "model.lp") == 2
 
 
-@pytest.mark.parametrize("name", ["RHS", "NAME", "objsense", "QSECTION", "CSECTION", "Bounds", "ENDATA", "q", "sales"])
+@pytest.mark.parametrize(
+    "name", ["RHS", "NAME", "objsense", "QSECTION", "CSECTION", "Bounds", "ENDATA", "'MARKER'", "+", "q", "sales"]
+)
 def test_sections_of_mps_files_are_no_names(tmp_path: Path, name: str) -> None:
     for variable_name, row_name in ((name, "least"), ("x", name)):
         m = Model("sections")
@@ -220,6 +222,17 @@ def test_sections_of_mps_files_are_no_names(tmp_path: Path, name: str) -> None:
         assert outcome_of_file(tmp_path / "model.mps") == 1.5
         is_prefixed = f"_{name}" in (tmp_path / "model.mps").read_text()
         assert is_prefixed is (name not in ("q", "sales"))
+
+
+@pytest.mark.parametrize(("column", "row"), [("BOUND", "r"), ("x", "BOUND"), ("x", "RANGE"), ("x", "cost")])
+def test_names_of_sets_are_those_of_no_row_or_column(tmp_path: Path, column: str, row: str) -> None:
+    m = Model("sets")
+    first, second = m.variable(column, upper=5), m.variable("y", upper=7.5)
+    m.maximize(first + 2 * second)
+    m.require(row, between(1, first + second, 8.25))
+    m.require("least", Ge(first, 1.5))
+    m.write(tmp_path / "model.mps")
+    assert outcome_of_file(tmp_path / "model.mps") == m.solve("highs").objective
 
 
 def test_many_equal_names_are_made_distinct_in_linear_time() -> None:
