@@ -463,7 +463,9 @@ def piecewise_lines(
     # A function is convex if its slopes never fall, concave if they never rise.
     bends = np.diff(slopes, axis=-1)
     # Slopes are quotients of differences. The slack prevents their rounding errors from splitting a line into pieces.
-    slack = 1e-9 * (1 + np.abs(slopes).max(initial=0.0))
+    # It is relative to each function's own numbers, because a bend of 1e-10 is all that a function of small values has.
+    rounding = 2.0**-50 * np.abs(heights).max(axis=-1, keepdims=True) / np.diff(points, axis=-1).min(-1, keepdims=True)
+    slack = 1e-9 * np.abs(slopes).max(axis=-1, keepdims=True) + rounding
     if (np.abs(bends) <= slack).all():
         return slopes[..., :1], intercepts[..., :1], "linear"
     if (bends >= -slack).all():

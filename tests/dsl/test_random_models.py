@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, between, exp, implies, total
+from privopt.dsl.lowering import piecewise_lines
 from privopt.errors import InfeasibleError, ModelError
 
 QUICK = settings(max_examples=25)
@@ -204,6 +205,27 @@ def piecewise_model(seed: int) -> tuple[Model, float | None]:
 def test_piecewise_linear_terms(seed: int) -> None:
     model, expected = piecewise_model(seed)
     assert_same_value(solve(model, "highs"), expected)
+
+
+@QUICK
+@given(st.integers(0, 2**32 - 1))
+def test_scale_of_values_changes_no_piece(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, pieces = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    slopes, breakpoints = np.sort(rng.integers(-4, 5, (n, pieces))), np.arange(pieces + 1.0)
+    heights = np.concatenate([np.zeros((n, 1)), np.cumsum(slopes, axis=1)], axis=1)
+    scale = 2.0 ** rng.integers(-60, 60, (n, 1))
+    scaled_slopes, _, scaled_curvature = piecewise_lines("t", (n,), breakpoints, heights * scale)
+    plain_slopes, _, curvature = piecewise_lines("t", (n,), breakpoints, heights)
+    assert scaled_curvature == curvature
+    assert np.array_equal(scaled_slopes, plain_slopes * scale)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.1, 1e6])
+def test_rounding_bends_no_line(start: float) -> None:
+    breakpoints = start + 0.1 * np.arange(9)
+    for slope in (0.0, 0.3, -7.0):
+        assert piecewise_lines("t", (), breakpoints, 0.7 + slope * breakpoints)[2] == "linear"
 
 
 @BOTH
