@@ -20,7 +20,7 @@ MASKED_ADVICE = "a masked array (numpy.ma) may lack numbers; give one without a 
 def as_doubles(values: Any) -> Floats:
     """Convert numbers to an array of doubles.
 
-    NumPy's own conversion would silently drop imaginary parts and masks, and would parse strings.
+    NumPy's own conversion would silently drop imaginary parts and masks, parse strings, and count days in dates.
 
     Raises:
         TypeError, ValueError: The values are not real numbers, or they are a masked array.
@@ -29,11 +29,16 @@ def as_doubles(values: Any) -> Floats:
         raise TypeError("a masked array")
     array = np.asarray(values)
     # NumPy would read "5" as a number.
+    if array.dtype.kind in "mM":
+        raise TypeError("dates")
     if array.dtype.kind in "SU" or (array.dtype == object and any(isinstance(value, str) for value in array.ravel())):
         raise TypeError("texts")
     if np.iscomplexobj(array):
         raise TypeError("complex numbers")
-    return array.astype(np.float64)
+    try:
+        return array.astype(np.float64)
+    except OverflowError:  # an integer of more than 308 digits
+        raise ValueError("integers beyond doubles") from None
 
 
 def as_double_matrix(matrix: Any) -> Any:

@@ -439,7 +439,8 @@ class Coefficient:
         for param in expression.atoms(Param):
             if not param.is_scalar and not any(isinstance(a, Access) and a.base is param for a in self._accesses):
                 raise ModelError(f"{where}: {param.name} must be used with its indices, got none")
-        numbers = [x for x in expression.atoms(sympy.Number) if not x.is_Integer]
+        # NumPy cannot compute with integers of more than 308 digits, which become infinite as doubles.
+        numbers = [x for x in expression.atoms(sympy.Number) if not x.is_Integer or abs(x) > 2**_DOUBLE_BITS]
         for number in numbers:
             if number.is_Float and number._prec < _DOUBLE_BITS:
                 raise ModelError(
