@@ -36,7 +36,7 @@ coefficient above the second limit is not used."""
 REDUCED_COST_TOLERANCE = 1e-9
 """The largest absolute value at which a reduced cost counts as a rounding error if its column lacks the required bound.
 
-It is relative to the largest absolute value of a multiplier, if that is above 1."""
+It is relative to the sum of the absolute values of the reduced cost's terms, if that is above 1."""
 
 
 @frozen(eq=False, kw_only=True)

@@ -29,7 +29,8 @@ def weak_duality(
         duals: (m,) The multipliers of the rows, of any sign and size.
         lower, upper: (n,) The column bounds.
         slack: The tolerance for reduced costs that would be multiplied by an infinite bound. They are treated as 0 if
-            none of them exceeds ``slack * max(1, max(abs(y)))`` in absolute value.
+            none of them exceeds ``slack * max(1, s)`` in absolute value, where s is the sum of the absolute values of
+            the terms of the reduced cost.
 
     Returns:
         The lower bound, which is -inf if the multipliers prove no bound, and the multipliers with those of the wrong
@@ -43,11 +44,12 @@ def weak_duality(
     # the upper one.
     column_bounds = np.where(reduced > 0, lower, upper)
     is_unbounded = ~np.isfinite(column_bounds) & (reduced != 0)
-    if (
-        is_unbounded.any()
-        and (np.abs(reduced[is_unbounded]) > slack * max(1.0, float(np.abs(y).max(initial=0.0)))).any()
-    ):
-        return -np.inf, y
+    if is_unbounded.any():
+        # Rounding errors are proportional to the column's own terms. A large multiplier of a row in which the column
+        # does not occur explains no reduced cost.
+        magnitude = np.abs(cost[is_unbounded]) + abs(form.A[:, is_unbounded]).T @ np.abs(y)
+        if (np.abs(reduced[is_unbounded]) > slack * np.maximum(1.0, magnitude)).any():
+            return -np.inf, y
     is_bounded = (reduced != 0) & ~is_unbounded
     bound = sum_products(y[active], active_sides) + sum_products(reduced[is_bounded], column_bounds[is_bounded])
     return bound, y

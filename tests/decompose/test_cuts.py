@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privopt.decompose.split import _move_small_terms
+from privopt.decompose.master import prove_bound
+from privopt.decompose.split import _move_small_terms, cut_of, split_form
+from privopt.dsl.form import StandardForm
 
 BOUNDS = st.sampled_from([-np.inf, -1e6, -3.0, 0.0, 2.0, 1e6, np.inf])
 
@@ -43,3 +45,20 @@ def test_an_unbounded_column_keeps_a_coefficient():
     slope = np.array([-1e-12])
     assert _move_small_terms(slope, np.array([0]), 2e-9, np.array([0.0]), np.array([np.inf])) == pytest.approx(0.0)
     assert slope[0] == -2e-9
+
+
+def test_large_multiplier_of_another_row_excuses_no_reduced_cost():
+    # The optimum is 1e6 + 100. The multiplier 1e-3 of z >= 1e6 is too large by 9e-4, and 1e6 is that of x / 1e6 >= 1.
+    form = StandardForm(
+        c=[1, 1e-4],
+        A=[[1e-6, 0], [0, 1]],
+        row_lower=[1, 1e6],
+        row_upper=[np.inf, np.inf],
+        col_lower=[0, 0],
+        col_upper=[np.inf, np.inf],
+        integrality=[0, 0],
+    )
+    split = split_form(form, [[0], [1]])
+    assert prove_bound(split, np.array([1e6, 1e-3]))[0] == -np.inf
+    assert prove_bound(split, np.array([1e6, 1e-4]))[0] == pytest.approx(1e6 + 100)
+    assert cut_of(split.pieces[1], np.array([1e-3])) is None
