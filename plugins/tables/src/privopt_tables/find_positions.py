@@ -293,12 +293,15 @@ class _SecretPart:
             ranks = numbers.ranks if form.part == "start" else numbers.counts - 1 - numbers.ranks
             is_selected &= (numbers.ranks >= 0) & (ranks < 2)
         selected = np.flatnonzero(is_selected)
-        selected = selected[self.has_position[numbers.cells[selected]]]
+        cells = numbers.cells[selected]
+        if not self.has_position.all():
+            is_usable = self.has_position[cells]
+            selected, cells = selected[is_usable], cells[is_usable]
         if not len(selected):
             return
         # The rows of the numbers, each once. Numbers are sorted by cell, so a new row begins where the cell changes.
-        cells = numbers.cells[selected]
-        rows = cells[np.flatnonzero(np.diff(cells, prepend=-1))]
+        is_first = np.append(True, cells[1:] != cells[:-1])
+        rows = cells[is_first]
         # If only some rows are compared, each of them stands for ``scale`` rows in the number of matches. In the
         # evidence, it counts as one row.
         scale = max(1.0, len(rows) / MAX_CELLS)
