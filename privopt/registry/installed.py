@@ -278,13 +278,11 @@ class Registry:
             RegistryError: Two packages claim the name, and it is not registered by this project.
         """
         entry = self.entries.get((category, name))
+        clash = next((broken for broken in self.broken if broken.clash == (category, name)), None)
         # The project's names stay in use, so that no plugin can disable them. Of two other packages, the first is not
         # preferred, although its entry is still registered.
-        if entry is not None and entry.plugin in (CORE, *project_distributions()):
-            return entry
-        for broken in self.broken:
-            if broken.clash == (category, name):
-                raise RegistryError(broken.reason)
+        if clash is not None and (entry is None or entry.plugin not in (CORE, *project_distributions())):
+            raise RegistryError(clash.reason)
         if entry is not None:
             return entry
         error = UnknownNameError(category, name, self.of(category))
