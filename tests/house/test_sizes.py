@@ -9,7 +9,7 @@ from pathlib import Path
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 
 MAX_METHODS = 20
-MAX_FILES = 95
+MAX_FILES = 70
 """Files that the smallest solve enters; the number may only fall."""
 
 
