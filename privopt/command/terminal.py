@@ -178,6 +178,14 @@ def _is_terminal(stream: IO[str] | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def _is_reader_gone(stream: IO[str] | None) -> bool:
+    """Return whether a stream discards its output because its reader has closed the pipe."""
+    buffer = getattr(stream, "buffer", None)
+    # An unbuffered stream writes directly to its file.
+    file = getattr(buffer, "raw", buffer)
+    return isinstance(file, _OutputFile) and file.is_discarded
+
+
 def print_result(text: object) -> None:
     """Print a result to standard output."""
     click.echo(printable(str(text)), file=_result_stream())
@@ -269,8 +277,7 @@ def say_ids(ids: Sequence[str]) -> None:
         text = "\n".join(name.replace("\n", "\\n") for name in ids[start : start + step])
         # Without color=True, click would remove escape sequences, which can be part of an id.
         click.echo(printable(text) if _is_terminal(stream) else text, file=stream, color=True)
-        buffer = getattr(stream, "buffer", None)
-        if getattr(getattr(buffer, "raw", buffer), "is_discarded", False):
+        if _is_reader_gone(stream):
             raise ReaderGoneError
 
 

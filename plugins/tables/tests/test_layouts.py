@@ -174,6 +174,7 @@ def test_init_uses_named_columns(tmp_path):
         ("id\tlat\tlon\n1\t45.1\t7.5\t\n", r"row 2: expected 3 fields .* got 4 fields"),
         ("id\tlat\tlat\tlon\n1\t45.1\t45.2\t7.5\n", r"header: expected columns that differ in name, got twice lat"),
         ("anna7\t45.1\t45.1\n", r"got twice a first row that looks like data"),
+        ("id\tlat\r1\t45.1\r", r"expected lines that end in .n or .r.n, got lines that end in .r"),
     ],
 )
 def test_tab_separated_rows_have_the_fields_of_the_header(contents, expectation, tmp_path):
@@ -181,6 +182,11 @@ def test_tab_separated_rows_have_the_fields_of_the_header(contents, expectation,
     (tmp_path / "t.tsv").write_text(contents)
     with pytest.raises(InputError, match=expectation):
         read_foreign_table(tmp_path / "t.tsv")
+
+
+def test_tab_separated_lines_of_separators_below_a_table_are_no_rows(tmp_path):
+    (tmp_path / "t.tsv").write_text("id\tlat\n1\t45.1\n\t\n2\t45.2\n\t\n \t \r\n  \n")
+    assert read_foreign_table(tmp_path / "t.tsv").rows() == [("1", "45.1"), (None, None), ("2", "45.2")]
 
 
 @given(
@@ -196,6 +202,9 @@ def test_tab_separated_cells_are_read_as_written(tmp_path_factory, rows, blank_c
     frame = read_foreign_table(path)
     assert frame.columns == table[0]
     cells = [[normal_form(cell).strip() or None for cell in row] for row in rows]
+    # Rows of ASCII blanks below the table are none.
+    while cells and not "".join(rows[len(cells) - 1]).strip(" "):
+        cells.pop()
     assert [[cell and normal_form(cell) for cell in row] for row in frame.rows()] == cells
 
 

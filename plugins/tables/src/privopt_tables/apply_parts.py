@@ -348,12 +348,12 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
         options: How the release is applied. Columns in ``keep`` and those of subjects and times are never dropped.
     """
     leaks = tuple(search.columns())
-    kept_names = {*options.keep, options.subject_column, options.time}
+    names_to_keep = {*options.keep, options.subject_column, options.time}
     positions_in_names = {*select_position_names(names), *select_place_names(names)}
     dropped = tuple(
         leak.name
         for leak in leaks
-        if leak.name not in kept_names
+        if leak.name not in names_to_keep
         and (leak.name not in positions_in_names or leak.rows >= MIN_DROPPED_SHARE * leak.sampled)
     )
     # Columns in `also` are left out of the protected table, like those that hold the secret.

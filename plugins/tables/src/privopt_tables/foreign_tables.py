@@ -198,16 +198,19 @@ def _local_name(tag: object) -> str:
 def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
     """Read a table of tab-separated fields, stripping whitespace around column names and cells.
 
-    As in CSV files, an empty line is not a row.
+    As in CSV files, empty lines are not rows, nor are lines of tabs and blanks at the end of the file.
 
     Args:
         file: The file to read.
         name: The file's name, used in error messages.
 
     Raises:
-        InputError: A row has more or fewer fields than the header, or two columns have the same name.
+        InputError: A row has more or fewer fields than the header, two columns have the same name, or lines end in a
+            carriage return alone.
     """
     lines = text_of(file).split(b"\n")
+    if b"\r" in lines[0].removesuffix(b"\r"):
+        raise InputError([Fault(name, "", "lines that end in \\r", "lines that end in \\n or \\r\\n")])
     names = strip_names(lines[0].decode("utf-8").split("\t"))
     # polars renames columns of the same name. One of them might be a second position, and it is not known which one is
     # meant.
@@ -216,6 +219,9 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
         actual = f"twice {list_columns([repeated_name])}"
         raise InputError([Fault(name, "header", actual, "columns that differ in name")])
     rows = [(number, line) for number, line in enumerate(lines, start=1) if line.strip(b"\r")]
+    # Spreadsheets write lines of separators below a table.
+    while len(rows) > 1 and not rows[-1][1].strip():
+        rows.pop()
     for number, line in rows:
         # polars fills up short rows with empty cells. Where a field is missing in the middle, later fields would be
         # read as those of other columns.

@@ -4,9 +4,10 @@ Places are kept in a k-d tree. Latitudes and longitudes are stored in the tree a
 radius. Chord lengths sort in the same order as great-circle distances, so the poles and the antimeridian are not
 special cases.
 
-A search in the tree takes about half a microsecond, which is most of the time that a table with many rows takes. If
-there are many more positions than places, the map is therefore divided into small cells, and the few places that may
-be nearest to a point of the cell are found once for each cell. A position is then compared with its cell's places only.
+For a table of a million rows, searching the tree for each position would take as long as everything else together. If
+there are many more positions than places, the map is therefore divided into small cells, and the tree is searched once
+for each cell, for the few places that may be nearest to a point of the cell. Each position is then compared only with
+the places of its cell.
 """
 
 from __future__ import annotations
@@ -105,14 +106,14 @@ class NearestPlaces:
         rows = np.flatnonzero(counts > 1)
         for rank in range(1, MAX_CANDIDATES):
             rows = rows[counts[rows] > rank]
-            others = candidates[rank][cells[rows]]
-            other_squares = self._squared_distances(axes[:, rows], others)
-            second_squares[rows] = np.minimum(second_squares[rows], np.maximum(squares[rows], other_squares))
-            is_nearer = other_squares < squares[rows]
-            nearest[rows[is_nearer]], squares[rows[is_nearer]] = others[is_nearer], other_squares[is_nearer]
+            places = candidates[rank][cells[rows]]
+            place_squares = self._squared_distances(axes[:, rows], places)
+            second_squares[rows] = np.minimum(second_squares[rows], np.maximum(squares[rows], place_squares))
+            is_nearer = place_squares < squares[rows]
+            nearest[rows[is_nearer]], squares[rows[is_nearer]] = places[is_nearer], place_squares[is_nearer]
         distances = np.sqrt(squares)
-        # The tree also chooses among places that are equally near, so that the choice does not depend on whether cells
-        # are used.
+        # Among equally near places, the tree chooses as well, so that the choice does not depend on whether cells are
+        # used.
         rows = np.flatnonzero((counts == 0) | (second_squares <= squares * (1.0 + _TIE_TOLERANCE)))
         if len(rows):
             distances[rows], nearest[rows] = self._tree.query(axes[:, rows].T)
@@ -168,9 +169,10 @@ class _Grid:
         corner, opposite = coordinates.min(axis=0), coordinates.max(axis=0)
         scale = np.ones(2)
         if kind == "geographic":
-            # The length in km of a degree along each axis. A degree of longitude is longest nearest to the equator.
-            lowest = np.radians(np.clip(0.0, corner[0], opposite[0]))
-            scale = np.radians(1.0) * EARTH_RADIUS_KM * np.array([1.0, np.cos(lowest)])
+            # The greatest length in km of a degree along each axis. Degrees of longitude are longest at the box's
+            # latitude nearest to the equator.
+            latitude = np.radians(np.clip(0.0, corner[0], opposite[0]))
+            scale = np.radians(1.0) * EARTH_RADIUS_KM * np.array([1.0, np.cos(latitude)])
         lengths = (opposite - corner) * scale
         cell_count = CELLS_PER_PLACE * len(coordinates)
         # Cells are about square, but there are at most `cell_count` along each axis if the box is narrow or empty.
@@ -185,10 +187,10 @@ class _Grid:
         ).transpose(1, 0, 2)
         points = to_tree_points(centres.reshape(-1, 2), kind)
         count = min(MAX_CANDIDATES + 1, len(coordinates))
-        distances, places = (found.reshape(len(points), count) for found in tree.query(points, k=count))
-        # No point of a cell is farther than `radius` from its centre. A place that is nearest to the point is therefore
-        # at most `radius` farther from it than the place nearest to the centre is, and at most twice `radius` farther
-        # from the centre. The slack covers the rounding of coordinates and distances.
+        distances, places = (array.reshape(len(points), count) for array in tree.query(points, k=count))
+        # No point of a cell is farther than `radius` from the cell's centre. Let d be the distance between the centre
+        # and the place nearest to it. Every point of the cell is then at most d + radius from that place, and so from
+        # the place nearest to the point. The latter is at most d + 2 radius from the centre. The slack covers rounding.
         radius = float(np.hypot(*(cell_size * scale / 2.0)))
         slack = 1e-6 + 1e-12 * float(np.abs(tree.data).max())
         counts = (distances <= distances[:, :1] + 2.0 * radius + slack).sum(axis=1)

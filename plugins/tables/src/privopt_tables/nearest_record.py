@@ -208,9 +208,9 @@ class Snap:
                 positions[usable_rows], secret, fixed=fixed, source=source
             )
         else:
-            # Copying all positions of a large table takes as long as comparing them with the records.
-            is_copied = len(usable_rows) < len(positions)
-            rows[usable_rows], distances = self._find_nearest(positions[usable_rows] if is_copied else positions)
+            # If all positions are usable, none need to be selected, which would copy them.
+            is_selected = len(usable_rows) < len(positions)
+            rows[usable_rows], distances = self._find_nearest(positions[usable_rows] if is_selected else positions)
         # -1 marks a nearest record or a vertex that has no row in the release.
         reason[usable_rows[rows[usable_rows] < 0]] = _NO_ROW
         if self.max_distance is not None:

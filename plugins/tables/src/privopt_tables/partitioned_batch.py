@@ -208,8 +208,8 @@ class PartitionedBatch:
             if names and name not in names:
                 raise UsageError(f"keep must name columns of the table that hold no secret, got {cut(name)}")
         assert protector.row_key_columns is not None  # open_batch has set it
-        kept = (*self.keep, *protector.row_key_columns)
-        return drop_columns(protector, search, names, ApplyOptions(keep=kept))
+        names_to_keep = (*self.keep, *protector.row_key_columns)
+        return drop_columns(protector, search, names, ApplyOptions(keep=names_to_keep))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
         """Charge each subject for its rows, up to the limit, unless an earlier run has already charged it.
